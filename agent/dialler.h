@@ -27,8 +27,8 @@ struct dialler_config {
     struct signer *signer;
     struct signed_as as; /* points to strings that outlive the dialler */
     struct str instance; /* for the log */
-    const struct str
-        *fixed; /* [https://]HOST:PORT of routers that stay, whatever the controller says */
+    /* [https://]HOST:PORT of routers that stay, whatever the controller says. */
+    const struct str *fixed;
     uint32_t fixed_count;
     /* Says where a stream to `port` leads; false: not here. */
     bool (*on_dial)(void *arg, uint16_t port, struct tunnel_target *ret);

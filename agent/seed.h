@@ -24,8 +24,8 @@ struct seed_config {
     struct str instance;
     const struct credentials *held; /* borrowed, and not changed */
     const char *seal;               /* file */
-    const char
-        *model;    /* as the engine's --model has it: a file, the first of several, or a folder */
+    /* As the engine's --model has it: a file, the first of several, or a folder. */
+    const char *model;
     uint64_t rate; /* 0: any */
 };
 

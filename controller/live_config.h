@@ -25,8 +25,8 @@
 
 #include <sys/stat.h>
 
-#define LIVE_CONFIG_BYTES_MAX \
-    ((size_t)384 << 10) /* of a text that is applied: it is kept in the store */
+/* Of a text that is applied: it is kept in the store. */
+#define LIVE_CONFIG_BYTES_MAX ((size_t)384 << 10)
 #define LIVE_CONFIG_BY_BYTES 80
 #define LIVE_CONFIG_NAME_BYTES 256
 

@@ -10,8 +10,8 @@
 
 /* ---- periods ---- */
 
-#define SYNC_PERIOD_US \
-    500000 /* a router to the controller; at once when it begins to hold requests */
+/* A router to the controller; at once when it begins to hold requests. */
+#define SYNC_PERIOD_US 500000
 #define SYNC_PERIOD_TEXT "500ms"
 #define REPORT_PERIOD_US 1000000 /* an agent to the controller */
 #define REPORT_PERIOD_TEXT "1s"
@@ -33,5 +33,5 @@
 /* Turns a number into the text of a setting's default. */
 #define DEFAULT_TEXT_(number) #number
 #define DEFAULT_TEXT(number) DEFAULT_TEXT_(number)
-#define TOLD_FRESH_US \
-    5000000 /* age up to which a router relies on the load that an engine reported */
+/* Age up to which a router relies on the load that an engine reported. */
+#define TOLD_FRESH_US 5000000

@@ -27,8 +27,8 @@ struct demand_seen {
 /* Requests that routers have counted for a service since their first reports. */
 struct demand_counted {
     uint64_t arrivals, met, missed;
-    uint64_t
-        tokens; /* of outputs, and of prompts less what was cached; whoever takes them clears it */
+    /* Of outputs, and of prompts less what was cached; whoever takes them clears it. */
+    uint64_t tokens;
 };
 
 /* Takes in a router's report. same_boot: the router has not restarted since its last one. */

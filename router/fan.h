@@ -29,8 +29,8 @@ struct fan_output {
 };
 
 struct fan {
-    uint32_t count,
-        held; /* outputs; those whose requests the decision thread still knows or will */
+    /* Outputs; those whose requests the decision thread still knows or will. */
+    uint32_t count, held;
     uint32_t n, best_of;
     bool headed; /* the head of a stream is sent */
     struct usage usage;

@@ -95,8 +95,8 @@ struct sim_config {
     bool has_bounds; /* `bounds` hold, not the default ones */
     struct sim_bounds bounds;
 
-    double bias_sigma,
-        residual_sigma; /* of the world, lognormal; 0: steps take as the model says */
+    /* Of the world, lognormal; 0: steps take as the model says. */
+    double bias_sigma, residual_sigma;
     double slo_ttft_s, slo_tpot_s;
     bool refuse_late; /* routers refuse late requests while their service's fleet is overloaded */
     struct sim_slo slo[SIM_SERVICES_MAX]; /* of a service, instead of the run's; zeros: none */

@@ -125,8 +125,8 @@ double market_whole_cost(const struct market *m, const struct market_need *n,
 
 /* ---- each unit of capacity by itself ---- */
 
-#define PLACES \
-    (MARKET_POOLS * (MARKET_ZONES + 1)) /* on demand in any zone is one; no place: the last state */
+/* On demand in any zone is one; no place: the last state. */
+#define PLACES (MARKET_POOLS * (MARKET_ZONES + 1))
 
 /* Holds the prices of a step, for all layers. */
 struct row {

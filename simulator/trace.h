@@ -30,8 +30,8 @@
 #define TRACE_TEXT_BYTES_MAX ((size_t)1 << 30)
 #define TRACE_SCALE_MAX 1000
 
-#define TRACE_SPAN_S_MAX \
-    (366 * 86400.0) /* the longest span of a replay, in which reports go on in quiet time too */
+/* The longest span of a replay, in which reports go on in quiet time too. */
+#define TRACE_SPAN_S_MAX (366 * 86400.0)
 
 #define TRACE_MOONCAKE_BLOCK 512 /* tokens of a block that a Mooncake hash id names */
 

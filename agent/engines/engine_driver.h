@@ -39,8 +39,8 @@ void command_env(struct engine_command *c, const char *text);
 struct engine_start {
     const struct launch_spec *spec;
     uint16_t port;
-    const char *kv_events,
-        *kv_replay; /* paths of Unix sockets to publish on; NULL: do not publish */
+    /* Paths of Unix sockets to publish on; NULL: do not publish. */
+    const char *kv_events, *kv_replay;
 };
 
 /* Adds the program, then what `add` makes of the start, then the document's own flags: a flag of the

@@ -10,8 +10,8 @@
 #include "base/core/map.h"
 #include "base/grammar/expr.h"
 
-#define SCHEMA_DEPTH_MAX \
-    32 /* of $ref and allOf that lead to one value; of anyOf and oneOf that nest */
+/* Of $ref and allOf that lead to one value; of anyOf and oneOf that nest. */
+#define SCHEMA_DEPTH_MAX 32
 #define SCHEMA_POINTER_BYTES 256
 
 enum type {

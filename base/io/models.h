@@ -15,8 +15,8 @@
 #define MODELS_MAX 256
 #define MODELS_NAME_BYTES_MAX 128
 #define MODELS_SHARDS_MAX 1024u
-#define MODELS_STAMPS \
-    "models" /* folder below the state: what was compared with its SHA-256 (model_check.h) */
+/* Folder below the state: what was compared with its SHA-256 (model_check.h). */
+#define MODELS_STAMPS "models"
 
 struct models_entry {
     struct str name, path, url, sha256; /* one of path and url at least */

@@ -17,8 +17,8 @@
 
 struct xml_node {
     struct str name;
-    struct str
-        text; /* of this element, without that of its children; white space at its ends is cut */
+    /* Of this element, without that of its children; white space at its ends is cut. */
+    struct str text;
     struct xml_node *first, *next;
 };
 

@@ -92,8 +92,8 @@ struct vocab_parts {
     /* bert: marks a piece that continues a word; empty: U+2581 marks the others */
     struct str continuing;
     uint32_t word_chars_max; /* bert: a longer word is unknown; 0: no bound */
-    uint32_t before[VOCAB_FRAME_MAX],
-        after[VOCAB_FRAME_MAX]; /* of a prompt, beside add_bos, add_eos */
+    /* Of a prompt, beside add_bos, add_eos. */
+    uint32_t before[VOCAB_FRAME_MAX], after[VOCAB_FRAME_MAX];
     uint32_t before_count, after_count;
     uint32_t ends[VOCAB_ENDS_MAX], end_count; /* tokens that end an output, beside eos and eot */
 };

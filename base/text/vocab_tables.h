@@ -102,8 +102,8 @@ struct vocab {
     uint32_t word_chars_max;
     uint32_t before[VOCAB_FRAME_MAX], after[VOCAB_FRAME_MAX]; /* as given */
     uint32_t before_count, after_count;
-    uint32_t frame_before[VOCAB_FRAME_MAX + 1],
-        frame_after[VOCAB_FRAME_MAX + 1]; /* with bos, eos */
+    /* With bos, eos. */
+    uint32_t frame_before[VOCAB_FRAME_MAX + 1], frame_after[VOCAB_FRAME_MAX + 1];
     uint32_t frame_before_count, frame_after_count;
     uint32_t ends[VOCAB_ENDS_MAX + 2], end_count; /* eos and eot, then the further ones */
     uint32_t special_ends;                        /* how many of them are eos or eot */

@@ -83,8 +83,8 @@ struct generate_request {
     bool goes_on;       /* another engine continues after max_tokens; text held back is not sent */
     struct str kv_host; /* an engine that may hold K and V of the ids' beginning; empty: none */
     uint32_t kv_port;
-    struct str kv_ticket,
-        kv_key;  /* credential for reading the pages there, in a fleet with a secret */
+    /* Credential for reading the pages there, in a fleet with a secret. */
+    struct str kv_ticket, kv_key;
     bool kv_tls; /* the engine speaks TLS there */
 };
 

@@ -27,9 +27,8 @@ struct launch_spec {
     struct str service, pool, offer;
     struct str controller_host; /* where to report */
     uint32_t controller_port;
-    const struct str
-        *controllers; /* [https://]HOST:PORT of all controllers, of which one leads; none: only
-                                      the one above */
+    /* [https://]HOST:PORT of all controllers, of which one leads; none: only the one above. */
+    const struct str *controllers;
     uint32_t controller_count;
     bool controller_tls, engine_tls;     /* controller and engine speak TLS */
     struct str tls_ca;                   /* file with their CAs; empty: the system's */

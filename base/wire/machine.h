@@ -65,7 +65,7 @@ struct wire_seed {
     struct str host;
     uint32_t port;
     bool tls;
-    struct str id,
-        key; /* to sign as, and the key of that id in hex (auth.h); empty: nothing is signed */
+    /* To sign as, and the key of that id in hex (auth.h); empty: nothing is signed. */
+    struct str id, key;
 };
 extern const struct field_set wire_seed_set;

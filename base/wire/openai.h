@@ -110,8 +110,8 @@ struct openai_request {
     uint32_t bias_count;
     bool logprobs;         /* of each token of the output, and of the prompt with echo */
     uint32_t top_logprobs; /* the likeliest tokens beside it */
-    bool
-        scores_prompt; /* prompt_logprobs: those of the prompt, in a list of their own; not in a stream */
+    /* prompt_logprobs: those of the prompt, in a list of their own; not in a stream. */
+    bool scores_prompt;
     uint32_t prompt_top; /* the likeliest tokens beside each of it */
     uint32_t max_tokens; /* 0: absent (chat only), as far as the context reaches */
     /* completion: max_tokens is 0, so no token is generated; max_tokens is set to 1 */

@@ -30,8 +30,8 @@ struct openai_logprobs {
     bool wanted; /* rows are: for the output, the prompt or both */
     enum openai_surface surface;
     uint32_t top; /* of a row, beside the chosen one: the larger of the next two */
-    bool
-        of_output; /* a list of the output's tokens is written, with the prompt's if it is echoed */
+    /* A list of the output's tokens is written, with the prompt's if it is echoed. */
+    bool of_output;
     uint32_t output_top;
     bool of_prompt; /* a list of the prompt's tokens, in vLLM's form */
     uint32_t prompt_top;

@@ -40,8 +40,8 @@ const char *openai_finish_name(enum finish finish); /* "stop", "length"; NULL fo
 struct openai_choice {
     struct str text;     /* of a chat with calls, empty: null */
     struct str logprobs; /* JSON, as openai_logprobs.h writes it; empty: null */
-    struct str
-        prompt_logprobs; /* likewise; empty: no member. Of a chat those of its first choice are sent */
+    /* Likewise; empty: no member. Of a chat those of its first choice are sent. */
+    struct str prompt_logprobs;
     struct str reasoning;  /* of a chat: its text; empty: none */
     struct str tool_calls; /* of a chat: a JSON array; empty: none */
     enum finish finish;
@@ -94,8 +94,8 @@ struct openai_delta {
     struct str logprobs;        /* of choice 0, as they stand in `json`; empty: none */
     struct str prompt_logprobs; /* likewise, of a completion's choice 0 or of a chat's response */
     bool called;                /* the finish was "tool_calls" */
-    struct str reasoning,
-        tool_calls; /* of choice 0, JSON values in the text that is read; or empty */
+    /* Of choice 0, JSON values in the text that is read; or empty. */
+    struct str reasoning, tool_calls;
 };
 
 /* Reads one chunk or one whole response (chat or completion) and appends the text of choice 0 to `text`.

@@ -102,8 +102,8 @@ struct engine_report {
     bool has_work, has_spec; /* false: not reported */
     struct wire_work work;
     struct model_spec spec;
-    uint64_t requests_total, prompt_tokens_total, cached_tokens_total,
-        generated_tokens_total; /* since boot */
+    /* Since boot. */
+    uint64_t requests_total, prompt_tokens_total, cached_tokens_total, generated_tokens_total;
 };
 
 struct agent_report {

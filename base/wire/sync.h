@@ -15,8 +15,8 @@
 #define SYNC_ENDPOINTS_MAX 1024
 #define SYNC_ADAPTERS_MAX 8192 /* of all endpoints together; routers are not told of more */
 #define SYNC_TENANTS_MAX 10000
-#define TENANT_SERVICES_MAX \
-    8                    /* that a tenant's tokens are told apart by; more: in its sums alone */
+/* That a tenant's tokens are told apart by; more: in its sums alone. */
+#define TENANT_SERVICES_MAX 8
 #define SYNC_KEYS_MAX 16 /* API keys of one tenant */
 #define SYNC_TOKENS_MAX 100
 #define SYNC_STARTING_MAX 256

@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define NUMBER_BYTES \
-    17 /* of a float with nine digits, sign, exponent and comma: -1.23456789e-38, */
+/* Of a float with nine digits, sign, exponent and comma: -1.23456789e-38, */
+#define NUMBER_BYTES 17
 
 int vector_normalise(const double *sum, uint32_t kept, float *ret)
 {

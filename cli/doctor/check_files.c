@@ -18,8 +18,8 @@
 
 #define DISK_LEAST ((uint64_t)100 << 20) /* the store and the logs stop soon */
 #define DISK_ENOUGH ((uint64_t)1 << 30)  /* the store and the logs may take that much */
-#define DIGEST_BYTES \
-    ((uint64_t)1 << 30) /* a larger file is read with --digest only: it takes a while */
+/* A larger file is read with --digest only: it takes a while. */
+#define DIGEST_BYTES ((uint64_t)1 << 30)
 #define MADE_AT_START "is made at the first start"
 
 void check_configuration(struct doctor *d)

@@ -46,8 +46,8 @@ struct card {
     uint64_t type_bytes[WEIGHT_TYPE_COUNT];
     uint32_t type_tensors[WEIGHT_TYPE_COUNT];
     uint32_t tensors, layers, width, ff, heads, kv_heads, head_dim, context, vocab;
-    uint32_t experts, experts_used, window,
-        window_layers;       /* layers with a window of `window` tokens */
+    /* Layers with a window of `window` tokens. */
+    uint32_t experts, experts_used, window, window_layers;
     uint32_t latent, turned; /* numbers of a latent KV vector, and those of its keys that turn */
     float rope_base;
     bool chat_template;

@@ -40,8 +40,8 @@ struct layout_move_answer {
     double sent_bytes[LAYOUT_MOVE_DRAWS_MAX], reused_bytes[LAYOUT_MOVE_DRAWS_MAX],
         seconds[LAYOUT_MOVE_DRAWS_MAX];
     uint32_t in_notice; /* draws in which the last place was filled within notice_s */
-    uint32_t device[MOVE_MAX], to[MOVE_MAX],
-        count; /* of the first draw: devices left, and their new places */
+    /* Of the first draw: devices left, and their new places. */
+    uint32_t device[MOVE_MAX], to[MOVE_MAX], count;
 };
 
 /* Completes the problem. -EINVAL with a sentence when the devices do not make whole pipelines or cannot hold

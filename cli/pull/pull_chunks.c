@@ -65,8 +65,8 @@ struct chunks {
     uint32_t hashed_to;
     char *piece;
     /* the source */
-    bool origin_gone, one_piece,
-        wants_origin; /* wants_origin: for chunks that agents contradict each other in */
+    /* wants_origin: for chunks that agents contradict each other in. */
+    bool origin_gone, one_piece, wants_origin;
     uint32_t origin_failures;
     int64_t origin_quiet_us;
     int rc;

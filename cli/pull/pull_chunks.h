@@ -16,8 +16,8 @@
 #define PULL_SEED_CALLS_MAX 2u
 #define PULL_CALLS_MAX 16u
 #define PULL_CHUNKED_BYTES (2 * SEAL_CHUNK_BYTES) /* a file that is smaller comes in one piece */
-#define PULL_ONE_PIECE \
-    (-EOPNOTSUPP) /* the source knows no parts, or its file is another one: pull_file it */
+/* The source knows no parts, or its file is another one: pull_file it. */
+#define PULL_ONE_PIECE (-EOPNOTSUPP)
 
 /* Fetches the file, whose size must be known. `seeds` NULL: from its source alone; `index` is the file's number in
  * their seals. The errors of pull_file, and PULL_ONE_PIECE: nothing of it stays. ret->chunk is allocated. */

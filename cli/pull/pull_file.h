@@ -27,8 +27,8 @@ struct pull_file {
     const char *path;
     uint64_t bytes;    /* or PULL_BYTES_UNKNOWN */
     struct str sha256; /* in hex; empty: not known */
-    struct pull_room
-        *room; /* asked when the size is first known; NULL: there is room for `bytes` */
+    /* Asked when the size is first known; NULL: there is room for `bytes`. */
+    struct pull_room *room;
     struct pull_progress progress;
     uint64_t *large; /* NULL: in one piece, however large */
 };

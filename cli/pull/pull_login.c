@@ -20,8 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define REGION \
-    "us-east-1" /* of buckets without another, and of most stores that are not Amazon's */
+/* Of buckets without another, and of most stores that are not Amazon's. */
+#define REGION "us-east-1"
 #define LATER_US 50000
 #define BLOB_VERSION "2021-08-06" /* any from 2017-11-09 on takes a bearer token */
 

@@ -24,8 +24,8 @@ enum pull_store { PULL_STORE_NONE, PULL_STORE_S3, PULL_STORE_GCS, PULL_STORE_BLO
 struct pull_url {
     struct str text;
     bool hub;
-    struct str repo, rev,
-        file; /* of the hub: ORG/REPO; "main" unless said; empty: the whole model */
+    /* Of the hub: ORG/REPO; "main" unless said; empty: the whole model. */
+    struct str repo, rev, file;
     enum pull_store store;
     struct str account, bucket, key;    /* of a store; the account is Azure's */
     bool folder;                        /* the key is that of all objects below it */

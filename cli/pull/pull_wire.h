@@ -20,8 +20,8 @@
 #define PULL_TRIES_MAX 1000u
 #define PULL_IDLE_US 60000000
 #define PULL_AGAIN (-ERESTART) /* of a reader: ask once more */
-#define PULL_MOVED \
-    (-EREMCHG) /* of pull_wire_get: the bucket is in another region, make the URL anew */
+/* Of pull_wire_get: the bucket is in another region, make the URL anew. */
+#define PULL_MOVED (-EREMCHG)
 
 struct pull_wire {
     struct loop *loop;
@@ -58,8 +58,8 @@ struct pull_ask {
     void *arg;
     uint64_t from;       /* first byte that is asked for */
     struct str if_range; /* with from > 0 */
-    uint64_t
-        reached; /* the furthest byte that the reader ever had; a try that moves it is no failure */
+    /* The furthest byte that the reader ever had; a try that moves it is no failure. */
+    uint64_t reached;
 };
 
 /* Returns 0 once a body is whole. -EINTR: stopped; -EACCES: 401 or 403; -ENOENT: 404; -EIO: given up; PULL_MOVED. */

@@ -34,8 +34,8 @@
 #define SETTLE_US (20 * CLOUDS_SECOND) /* busy for so long after the last change */
 #define POOL_INSTANCES_MAX 200
 #define STORE_ENTRIES 4096
-#define DOWN_WINDOW_S \
-    300 /* longer than the time between two ticks, or the shaper sees no whole window */
+/* Longer than the time between two ticks, or the shaper sees no whole window. */
+#define DOWN_WINDOW_S 300
 #define ORPHAN_US (60 * CLOUDS_SECOND)
 #define DRAIN_SLACK 0.03 /* the controller knows the load as the mean of a while */
 #define PRICE_AGE_S 900  /* of a price that the controller may act on */
@@ -139,8 +139,8 @@ struct agent {
     uint64_t seq;
     bool seen, serves, draining, stopped, known;
     int64_t drain_us;
-    int64_t
-        unwanted_us; /* time in which its provider could have been asked to end it, and no intent wants it */
+    /* Time in which its provider could have been asked to end it, and no intent wants it. */
+    int64_t unwanted_us;
 };
 
 struct world {
@@ -164,8 +164,8 @@ struct world {
     uint64_t seq;
     double arrived, met, missed; /* requests */
     double ready_s;              /* requests a second that ready instances serve */
-    double gone_s,
-        drained_s; /* of these since the last tick: taken by providers; drained by the plan */
+    /* Of these since the last tick: taken by providers; drained by the plan. */
+    double gone_s, drained_s;
     double ticked_need_s; /* the need at the last tick */
 };
 

@@ -27,11 +27,11 @@
 #define CLOUDS_IDLE_US (60 * CLOUDS_SECOND)
 #define CLOUDS_DRAIN_US (30 * CLOUDS_SECOND)
 #define CLOUDS_WARM_S 3600 /* the fleet begins with nothing: availability is judged after it */
-#define CLOUDS_OFFERS \
-    (MARKET_ZONES + 1)          /* of a pool: each zone's spot, then on demand in any zone */
+/* Of a pool: each zone's spot, then on demand in any zone. */
+#define CLOUDS_OFFERS (MARKET_ZONES + 1)
 #define CLOUDS_MACHINES_MAX 512 /* there at once at one provider */
-#define CLOUDS_UTILISATION \
-    0.85 /* of an instance's time: what the controller plans, and the bound */
+/* Of an instance's time: what the controller plans, and the bound. */
+#define CLOUDS_UTILISATION 0.85
 
 /* A machine as its provider knows it. */
 struct clouds_machine {

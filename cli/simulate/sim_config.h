@@ -12,8 +12,8 @@ struct sim_options {
     struct str migrate, role, perf, power, scale_policy, forecast, shaper, place;
     struct config_texts compare;
     double speed, bias, residual;
-    double scale_margin, lead_spread, launch_failures, budget_h, power_limit_watts,
-        row_watts; /* the former name of power_limit_watts */
+    /* The former name of power_limit_watts. */
+    double scale_margin, lead_spread, launch_failures, budget_h, power_limit_watts, row_watts;
     int64_t lead_us, life_us, notice_us, zone_up_us, zone_down_us, scale_count;
     int64_t scale, requests, routers, seed, seeds, jobs;
     int overload; /* enum route_overload_rule */

@@ -75,8 +75,8 @@ struct cloud_call {
     uint64_t id;                 /* the caller's, never given twice; the event carries it */
     uint64_t epoch;              /* of the caller's term; 0: it has none */
     struct cloud_request create; /* CREATE */
-    const char *
-        handle; /* REMOVE, STOP, START; of a REMOVE empty: by the intent's tag, its create reply was lost */
+    /* REMOVE, STOP, START; of a REMOVE empty: by the intent's tag, its create reply was lost. */
+    const char *handle;
     const char *intent; /* likewise */
 };
 

@@ -42,8 +42,8 @@ struct local_offer {
     int64_t launch_us; /* launch delay: pending until then */
     int64_t lead_us;   /* until it serves: the first guess, learned later */
     int64_t seqs_max;
-    double perf_step_s, perf_prefill_s, perf_decode_s,
-        perf_read_s; /* prior of its step-time model; all 0: none */
+    /* Prior of its step-time model; all 0: none. */
+    double perf_step_s, perf_prefill_s, perf_decode_s, perf_read_s;
     struct str zone; /* empty: none is named */
     bool spot;
     int64_t spot_life_us, spot_notice_us, spot_outage_us; /* 0: never, none, none */

@@ -18,8 +18,8 @@
 
 #include <string.h>
 
-#define BILL_ROWS_MAX \
-    128 /* pools that ever cost something; of more, the one spent on longest ago goes */
+/* Pools that ever cost something; of more, the one spent on longest ago goes. */
+#define BILL_ROWS_MAX 128
 #define BILL_LEAST_US 3600000000
 
 /* The day and the month that hold a moment. */

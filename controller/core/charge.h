@@ -40,8 +40,8 @@ enum charge_difference {
 };
 extern const char *const charge_difference_names[CHARGE_DIFFERENCE_COUNT];
 #define CHARGE_TIME_US 60000000
-#define CHARGE_PRICE_SHARE \
-    0.001 /* prices that differ by less are equal: exchange rates, rounding */
+/* Prices that differ by less are equal: exchange rates, rounding. */
+#define CHARGE_PRICE_SHARE 0.001
 
 /* An instance's entry in a listing, as far as money is concerned. */
 struct charge_entry {

@@ -14,8 +14,8 @@
 #include "controller/core/intent.h"
 
 struct join_config {
-    int64_t
-        within_us; /* of the create call, or of the provider's word that the instance is there */
+    /* Of the create call, or of the provider's word that the instance is there. */
+    int64_t within_us;
     bool replaces; /* a contested instance is ended, so that another is made */
 };
 

@@ -31,15 +31,14 @@ struct listed {
     int64_t leaves_us;  /* the provider takes it away then; 0: it has not said so */
     bool gone;          /* it ended by itself; remove clears it away */
     bool stopped; /* gone, and its provider would start it again: no more than its disk is billed */
-    enum offer_error
-        stuck; /* the provider took the order and cannot carry it out, like a refusal that
-                               comes late; OFFER_OK: it comes up, or is up */
-    char
-        why[INTENT_WHY_BYTES]; /* of `gone`, `leaves_us` or `stuck`, in the provider's words; may be
-                                   empty */
-    struct lead lead;          /* of its launch; a phase is known once it is over */
-    bool unreadable; /* it exists, and of its tags only the intent is known: never removed */
-    double price_h;  /* of this one, where its offer has several prices; 0: as its offer */
+    /* The provider took the order and cannot carry it out, like a refusal that comes late;
+     * OFFER_OK: it comes up, or is up. */
+    enum offer_error stuck;
+    /* Of `gone`, `leaves_us` or `stuck`, in the provider's words; may be empty. */
+    char why[INTENT_WHY_BYTES];
+    struct lead lead; /* of its launch; a phase is known once it is over */
+    bool unreadable;  /* it exists, and of its tags only the intent is known: never removed */
+    double price_h;   /* of this one, where its offer has several prices; 0: as its offer */
 };
 
 struct listing {

@@ -9,8 +9,8 @@
 
 #define SECOND ((int64_t)1000000)
 #define LEAD_WEIGHT 0.3 /* of the newest launch: three launches forget most of a wrong prior */
-#define LATE_SHARE \
-    0.25 /* of the time that a launch has taken: what one that is late may still take */
+/* Of the time that a launch has taken: what one that is late may still take. */
+#define LATE_SHARE 0.25
 
 const char *const offer_error_names[OFFER_ERROR_COUNT] = {
     [OFFER_OK] = "ok",

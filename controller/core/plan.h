@@ -41,8 +41,8 @@
 #define PLAN_FRESH_SHARE 0.9
 /* Share of time in which a pool should have its target, where the service names no attainment. */
 #define PLAN_AVAILABILITY 0.99
-#define PLAN_FAILING_SHARE \
-    0.2 /* of a pool: so many failing machines, or one, are replaced at a time */
+/* Of a pool: so many failing machines, or one, are replaced at a time. */
+#define PLAN_FAILING_SHARE 0.2
 #define PLAN_NONE UINT32_MAX
 #define PLAN_BLOCKED_BUDGET "the budget" /* what a decision says was in the way */
 
@@ -52,11 +52,11 @@ struct plan_pool {
     uint32_t offer[PLAN_POOL_OFFERS_MAX]; /* indices, as listed */
     uint32_t offer_count;
     uint32_t min, max;
-    uint32_t
-        keep_stopped; /* instances that are stopped and not ended when they are given up, at most */
-    int32_t manual;   /* instances a person asked for; -1: none */
-    bool drained;     /* by a person: no instance is wanted, whatever `manual` says */
-    enum role role;   /* other than `both`: pinned, no policy chooses it */
+    /* Instances that are stopped and not ended when they are given up, at most. */
+    uint32_t keep_stopped;
+    int32_t manual; /* instances a person asked for; -1: none */
+    bool drained;   /* by a person: no instance is wanted, whatever `manual` says */
+    enum role role; /* other than `both`: pinned, no policy chooses it */
     enum priority priority;
 };
 

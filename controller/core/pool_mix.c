@@ -111,8 +111,8 @@ void pool_mix_watch(struct pool_mix *last, uint32_t pool, const struct place_vie
 struct stock {
     uint32_t have; /* ready and starting */
     double kept_h; /* dollars an hour of one of these, mean */
-    double new_h,
-        moved; /* of one more; moved: the part of new_h that its lead costs, over its life */
+    /* Of one more; moved: the part of new_h that its lead costs, over its life. */
+    double new_h, moved;
 };
 
 static void fill_stock(const struct scale_view *v, const struct scale_config *config,

@@ -30,8 +30,8 @@ struct pool_mix {
     struct hazard zone[SCALE_POOLS_MAX][PLACE_OFFERS_MAX]; /* by pool and its offers */
     double missing_h
         [SCALE_POOLS_MAX]; /* what the losses of the offer that is taken next cost, dollars an hour */
-    double
-        missing_kept_h[SCALE_POOLS_MAX]; /* those of the offers that there are instances of, mean */
+    /* Those of the offers that there are instances of, mean. */
+    double missing_kept_h[SCALE_POOLS_MAX];
     int64_t watched_us;
     int64_t solved_us; /* 0: never */
     bool found;

@@ -41,8 +41,8 @@ const struct stock *stock_find(const struct stocks *s, const struct offer *o);
 /* Counts the events at all offers that share a memory, since the controller's start. */
 struct stock_seen {
     uint32_t refused, lost;
-    uint32_t
-        held; /* instances that the provider has made for us since the last refusal, and that are there */
+    /* Instances that the provider has made for us since the last refusal, and that are there. */
+    uint32_t held;
 };
 
 /* Takes what was seen dt_h hours after the last time. Returns true if it should be written. */

@@ -25,8 +25,8 @@
 #define SERVICE_LOOK_US 1000000   /* between two looks at what is to be told */
 #define SERVICE_SOON_US 100000    /* from an event to a look: several come together */
 #define SERVICE_AGAIN_US 10000000 /* between tries of what may succeed later */
-#define SERVICE_SETTLE_US \
-    30000000 /* a new term decides within this, before its ignorance is told */
+/* A new term decides within this, before its ignorance is told. */
+#define SERVICE_SETTLE_US 30000000
 
 struct service_objects_config { /* borrowed for the object's life */
     struct loop *loop;

@@ -132,8 +132,8 @@ struct sched_counts {
 struct sched_guess {
     struct session *session;
     uint32_t max; /* tokens that can be of use; 0: none */
-    uint32_t
-        lacks; /* the caller's: known tokens but the last that the model has to compute first */
+    /* The caller's: known tokens but the last that the model has to compute first. */
+    uint32_t lacks;
     uint32_t count; /* to guess now */
 };
 

@@ -72,8 +72,8 @@ struct attend {
 
 struct ops {
     const char *name; /* as in --kernels */
-    const char *
-        numerics; /* changes whenever a result of this entry may change; entries with one id agree bit for bit */
+    /* Changes whenever a result of this entry may change; entries with one id agree bit for bit. */
+    const char *numerics;
     const char *about;
     bool (*supported)(void);
     /* Products with BF16 weights round x to BF16: `numerics` and this name their bits. NULL: they do not round. */

@@ -226,8 +226,8 @@ bool op_avx2_supported(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
-#    define AVX_VNNI_BIT \
-        (1u << 4) /* of EAX of leaf 7, subleaf 1, which processors without it answer with 0 */
+/* Of EAX of leaf 7, subleaf 1, which processors without it answer with 0. */
+#    define AVX_VNNI_BIT (1u << 4)
 
 bool op_avx2_vnni_supported(void)
 {

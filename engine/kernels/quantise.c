@@ -164,8 +164,8 @@ void quantise_q5_1(const float *x, uint32_t count, char *ret)
 
 #define TRIES 8       /* scales tried on either side of the plain one */
 #define TRY_STEP 0.1f /* of a level, between two of them */
-#define CLIP_TRIES \
-    16 /* smaller scales that are tried with weights, down to half of the plain one */
+/* Smaller scales that are tried with weights, down to half of the plain one. */
+#define CLIP_TRIES 16
 #define REFINEMENTS_MAX 8
 #define FEW_LEVELS 4 /* on a side */
 

@@ -118,8 +118,8 @@ struct decoder_form {
     bool latent;     /* attention of latent.h */
     bool sinks;
     bool experts_bias;
-    uint32_t
-        window_period; /* as attention.sliding_window_pattern, for files that do not say; 0: all layers */
+    /* As attention.sliding_window_pattern, for files that do not say; 0: all layers. */
+    uint32_t window_period;
     const char *ffn_norm; /* names of tensors of a layer */
     const char *attn_post_norm, *ffn_post_norm;
     enum { GATE_SILU, GATE_GELU, GATE_CLAMPED } gate;

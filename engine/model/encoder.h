@@ -23,8 +23,8 @@
 #define ENCODER_ROPES 2 /* of layers that see all tokens, and of those that see the near ones */
 
 struct encoder_norm {
-    const float *weight,
-        *bias; /* weight NULL: there is none. bias: of zeros where files have none */
+    /* Weight NULL: there is none. bias: of zeros where files have none. */
+    const float *weight, *bias;
 };
 
 /* A product, with a bias unless that is NULL. */
@@ -56,8 +56,8 @@ struct encoder_form {
     bool silu;       /* the gate's activation, where files do not say; else GELU */
     float freq_base; /* of RoPE, where files do not say */
     bool gelu_head;  /* the head's hidden layer has GELU and a norm; else tanh */
-    uint32_t
-        period; /* every so many layers, from the first on, see all tokens, where files have a window */
+    /* Every so many layers, from the first on, see all tokens, where files have a window. */
+    uint32_t period;
 };
 
 /* The head of a cross-encoder. */

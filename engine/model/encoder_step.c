@@ -28,8 +28,8 @@ struct encoder_run {
 struct encoder_state {
     float *x, *y, *q, *k, *v, *queries, *attended, *ff;
     float *turns[ENCODER_ROPES]; /* cosines of a row's pairs, then sines */
-    size_t embd_stride, ff_stride,
-        ff_second; /* where a gate's other factor begins in a row of ff */
+    /* Where a gate's other factor begins in a row of ff. */
+    size_t embd_stride, ff_stride, ff_second;
     struct encoder_row *rows;
     struct encoder_run *runs;
     uint32_t *blocks; /* block i is at place i: what kernels call a page table */

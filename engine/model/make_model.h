@@ -16,8 +16,8 @@ struct random_model {
     const char *arch; /* "llama", or "smollm3": a llama whose layers may differ */
     uint32_t width, layers, ff, heads, kv_heads, vocab, context;
     enum weight_type_id type; /* of matrices; norms are F32 */
-    uint32_t
-        idle_layers; /* the last so many, below `layers`, add nothing to what those before compute */
+    /* The last so many, below `layers`, add nothing to what those before compute. */
+    uint32_t idle_layers;
     /* Tokens that layers see; all but the last of each `window_period`, which smollm3 alone can have, 0: all
      * layers. 0: all tokens. */
     uint32_t window, window_period;

@@ -19,8 +19,8 @@
 
 struct drafter_config {
     struct model *model;
-    const struct sched_config
-        *sched;                /* of the target: page size, context, sessions, tokens of a step */
+    /* Of the target: page size, context, sessions, tokens of a step. */
+    const struct sched_config *sched;
     uint32_t pages;            /* of K and V; at least those of one context */
     struct speed_config speed; /* threads included */
 };

@@ -33,8 +33,8 @@ struct executor {
 };
 
 #define SWAP_RATE 0.1
-#define NUMBERS_MAX \
-    16 /* numbers for each page that fits whole; each takes some 200 bytes of the index */
+/* Numbers for each page that fits whole; each takes some 200 bytes of the index. */
+#define NUMBERS_MAX 16
 
 static uint32_t common_divisor(uint32_t a, uint32_t b)
 {

@@ -36,8 +36,8 @@ struct kv_prefix {
     uint32_t *ids;
     struct block_key *keys; /* of its granules */
     uint32_t *found;        /* scratch: a page number for each */
-    uint32_t
-        whole_from; /* pages read, or to be taken in, have both parts (kv_pool.h) from this one on */
+    /* Pages read, or to be taken in, have both parts (kv_pool.h) from this one on. */
+    uint32_t whole_from;
 };
 
 /* Makes a prefix of the whole pages of `count` ids. -ENOMEM: ret is empty. */

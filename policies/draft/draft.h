@@ -95,8 +95,8 @@ struct draft_place {
 
 #define DRAFT_PROBE_STEPS 32 /* with guesses, and none of them computed */
 #define DRAFT_PROBE_TOKENS 2
-#define DRAFT_RATE_MIN \
-    0.15 /* less likely guesses are never computed: they gain little at any price */
+/* Less likely guesses are never computed: they gain little at any price. */
+#define DRAFT_RATE_MIN 0.15
 
 /* The step to which guesses are added: its decoding sequences have one token each. */
 struct draft_step {

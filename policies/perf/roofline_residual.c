@@ -19,8 +19,8 @@
 #include <math.h>
 #include <string.h>
 
-#define PRIOR_STEPS \
-    0.3 /* the closed form is worth a third of a step: a wrong one is left at once */
+/* The closed form is worth a third of a step: a wrong one is left at once. */
+#define PRIOR_STEPS 0.3
 
 #define POINT_RATE 0.02 /* coef follows about the last fifty steps */
 

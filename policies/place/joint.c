@@ -52,9 +52,9 @@
 #define TOGETHER_PRIOR 0.5 /* of those, lost together */
 #define STAY 0.05          /* relative gain below which running instances are not replaced */
 #define SURE 0.95          /* chance of capacity at which no further zone is asked */
-#define PATIENCE_US \
-    (120 * (int64_t)1000000) /* with launches that are neither accepted nor refused */
-#define GAP_H_MAX 0.25       /* a longer pause between questions is no time of holding */
+/* With launches that are neither accepted nor refused. */
+#define PATIENCE_US (120 * (int64_t)1000000)
+#define GAP_H_MAX 0.25 /* a longer pause between questions is no time of holding */
 #define HOUR_S 3600.0
 
 struct joint {

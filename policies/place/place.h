@@ -40,14 +40,14 @@ struct place_offer {
     bool spot;   /* cheaper, and may be taken away */
     double price_h, lead_s;
     double start_usd; /* of each start, beside its time: what it pulls */
-    double
-        leave_s; /* of the time of one that runs there, lost if it is given up for another: its drain, and
-                         computing again what it has cached; 0: unknown or nothing */
+    /* Of the time of one that runs there, lost if it is given up for another: its drain, and
+     * computing again what it has cached; 0: unknown or nothing. */
+    double leave_s;
     double out; /* chance that it is sold out now, as refusals of the last hours tell; 0: none */
     uint32_t ready, starting;
-    uint32_t
-        leaving;   /* beside them: they still serve, and the provider has said that it takes them */
-    uint32_t lost; /* instances that the provider took away, counted since we know the offer */
+    /* Beside them: they still serve, and the provider has said that it takes them. */
+    uint32_t leaving;
+    uint32_t lost;    /* instances that the provider took away, counted since we know the offer */
     uint32_t refused; /* launches that it had no capacity for, counted likewise */
 };
 

@@ -81,8 +81,8 @@ struct director_request {
     bool arrived;
     struct telemetry_place told; /* in its service's telemetry */
     struct kv_transfer kv;       /* as the decision thread sees it; only with a migrate policy */
-    struct dispatch_request
-        dispatch; /* the host's part and the core's; the SLO is the director's */
+    /* The host's part and the core's; the SLO is the director's. */
+    struct dispatch_request dispatch;
 };
 
 struct director_verdict {

@@ -16,8 +16,8 @@
 #define PEER_PART 0.5     /* share of a router's recent sends that its own instances get */
 #define INDEX_SLOTS 256   /* the index has room for at first; it widens when more come */
 #define PREFIX_TOKENS 256 /* at least, and at least two keys: a prompt's beginning */
-#define SUSPEND_US_MIN \
-    1000000 /* the first rest of an endpoint that failed; each next one doubles */
+/* The first rest of an endpoint that failed; each next one doubles. */
+#define SUSPEND_US_MIN 1000000
 
 CLEANUP_FREEP(dispatch, struct dispatch)
 

@@ -27,8 +27,8 @@
 
 #define QUARANTINE_MAX 1024
 #define QUARANTINE_DEATHS 2
-#define QUARANTINE_PROOF_US \
-    600000000 /* a blame that is neither proven nor dropped by then is void */
+/* A blame that is neither proven nor dropped by then is void. */
+#define QUARANTINE_PROOF_US 600000000
 
 struct quarantine;
 

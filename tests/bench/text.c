@@ -28,8 +28,8 @@
 #define LARGE ((size_t)7 << 20)
 #define CONTEXT 131072
 #define ARENA_BYTES ((size_t)32 << 20)
-#define TRIES \
-    15 /* of each body; the least counts, which no other work on the machine made longer */
+/* Of each body; the least counts, which no other work on the machine made longer. */
+#define TRIES 15
 #define WAITS_MAX 100000
 #define CHAT "/v1/chat/completions"
 

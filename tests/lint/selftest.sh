@@ -68,6 +68,8 @@ plant banned 'a decision may not print' router/core/c.c 'void f(void) { printf("
 plant banned 'a policy owns no memory' policies/p.c 'void *f(void) { return malloc(1); }\n'
 plant prose 'a comment that begins with What' cli/c.c '/* What it holds. */\n'
 plant prose 'a member whose comment begins with Who' router/r.h '    /* Who asks. */\n'
+plant prose 'a member behind its type' router/r.h '    const char\n        *name; /* of it */\n'
+plant prose 'a value behind its name' router/r.h '#define LONG_NAME \\\n    32 /* of it */\n'
 plant sizes 'a noun that was cut' cli/c_part.h '#pragma once\n'
 plant paths 'the checkout itself' cli/c.c "/* $tree/t/cli */\n"
 plant paths "somebody's home" cli/c.c "/* /ho""me/x */\n"

@@ -31,8 +31,8 @@ struct agent {
     int64_t heard_stopped_us;       /* for how long the controller had been stopped by then */
     int64_t told_us;                /* when a reply of the controller last reached it */
     int64_t cut_up_us, cut_down_us; /* its links with the controller are cut until then */
-    int64_t cut_from_us[SIM_ROUTERS_MAX],
-        cut_to_us[SIM_ROUTERS_MAX];     /* the links of its engine with routers, likewise */
+    /* The links of its engine with routers, likewise. */
+    int64_t cut_from_us[SIM_ROUTERS_MAX], cut_to_us[SIM_ROUTERS_MAX];
     int64_t blamed_us[SIM_ROUTERS_MAX]; /* until when its engine fails that router's requests */
     int64_t short_until;                /* it is short of descriptors until then: no call */
     int64_t asked_us;                   /* when a probe last had a result, by its own clock */

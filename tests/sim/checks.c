@@ -17,8 +17,8 @@
 #define HELD_SLACK (1 * SECOND)
 #define SERVED_FROM (45 * SECOND) /* before the end of a phase; silent instances have ended */
 #define SERVED_UNTIL (20 * SECOND)
-#define SERVED_SHARE \
-    0.85 /* requests held meanwhile may fill a small fleet's queues (seed 4990: 0.894) */
+/* Requests held meanwhile may fill a small fleet's queues (seed 4990: 0.894). */
+#define SERVED_SHARE 0.85
 #define STEADY_US (30 * SECOND) /* at its target at some tick of the last 30 s of a phase */
 
 const char *const check_names[CHECK_COUNT] = {

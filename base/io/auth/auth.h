@@ -36,8 +36,8 @@
 #define AUTH_TENANT_BYTES_MAX 128
 #define AUTH_WINDOW_US 120000000 /* largest difference between the times of request and receiver */
 #define AUTH_SEEN_BITS 1024      /* requests of one session that may arrive out of order */
-#define AUTH_SESSIONS_MAX \
-    4096 /* per receiver; the oldest are dropped, and older requests refused */
+/* Per receiver; the oldest are dropped, and older requests refused. */
+#define AUTH_SESSIONS_MAX 4096
 #define AUTH_REPLY_HEADER "muster-reply"
 #define AUTH_SCHEME "Muster-HMAC"
 

@@ -20,8 +20,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define AHEAD_US_MAX \
-    60000000 /* a credential is renewed a tenth of its life before its end, at most this */
+/* A credential is renewed a tenth of its life before its end, at most this. */
+#define AHEAD_US_MAX 60000000
 #define FILES 4
 
 struct watched_file {

@@ -40,8 +40,8 @@ struct kube_material { /* PEM text, or a file with it that may change; neither: 
 struct kube_exec { /* a program that prints an ExecCredential */
     struct str api_version;
     struct str install_hint;
-    const char *
-        *argv; /* NULL-terminated; argv[0] is an absolute path, or a name to search in PATH */
+    /* NULL-terminated; argv[0] is an absolute path, or a name to search in PATH. */
+    const char **argv;
     const char **env;  /* NULL-terminated NAME=value, beside our environment */
     bool cluster_info; /* the program is told the cluster */
 };

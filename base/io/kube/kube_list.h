@@ -10,8 +10,8 @@
 #pragma once
 #include "base/io/kube/kube_client.h"
 
-#define KUBE_LIST_LIMIT \
-    250 /* objects a chunk: some megabytes, some tens of milliseconds of reading */
+/* Objects a chunk: some megabytes, some tens of milliseconds of reading. */
+#define KUBE_LIST_LIMIT 250
 #define KUBE_LIST_ATTEMPTS 3
 
 struct kube_list;

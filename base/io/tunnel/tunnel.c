@@ -28,8 +28,8 @@ struct pipe { /* a stream and its socket */
     bool shaking; /* in the TLS handshake */
     bool held_up; /* it could not send: on_credit reads on */
     bool read_ended; /* the socket's end was passed on */
-    bool ends,
-        shut; /* the peer's end has come; it was passed on, after all that was to be written */
+    /* The peer's end has come; it was passed on, after all that was to be written. */
+    bool ends, shut;
     bool gone;
 };
 

@@ -33,8 +33,8 @@
 #define TUNNEL_DATA_MAX 16384
 #define TUNNEL_WINDOW ((uint32_t)262144)
 #define TUNNEL_OUT_BYTES ((size_t)262144) /* unsent; more data is not taken */
-#define TUNNEL_OUT_BYTES_MAX \
-    ((size_t)1 << 20) /* of other frames too: beyond, the peer reads nothing */
+/* Of other frames too: beyond, the peer reads nothing. */
+#define TUNNEL_OUT_BYTES_MAX ((size_t)1 << 20)
 
 enum tunnel_kind {
     TUNNEL_OPEN = 1,

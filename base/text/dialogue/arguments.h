@@ -21,10 +21,10 @@ struct arguments {
     uint8_t state; /* of Python: enum python_state */
     char quote;    /* of the string that is read; 0: none */
     bool escape, begun;
-    bool is_key,
-        comma_due; /* of Python: a key of an object is read; a value comes behind another */
-    bool opened;   /* of Python: nothing stands in the innermost brackets yet */
-    bool in_hex;   /* of \u: its digits are held until there are four */
+    /* Of Python: a key of an object is read; a value comes behind another. */
+    bool is_key, comma_due;
+    bool opened; /* of Python: nothing stands in the innermost brackets yet */
+    bool in_hex; /* of \u: its digits are held until there are four */
     uint8_t hex_len;
     char hex[4];
     uint8_t word_len;

@@ -15,8 +15,8 @@
 
 #define FORM_TYPE "application/x-www-form-urlencoded; charset=utf-8"
 #define JSON_TYPE "application/x-amz-json-1.1"
-#define SKEW_US_MIN \
-    ((int64_t)60 * 1000000) /* less is a reply's way, and within what services take */
+/* Less is a reply's way, and within what services take. */
+#define SKEW_US_MIN ((int64_t)60 * 1000000)
 
 /* ---- forms ---- */
 

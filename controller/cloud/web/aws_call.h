@@ -13,8 +13,8 @@
 struct aws_service {
     struct str endpoint; /* https://HOST, without a path */
     struct str region, name;
-    struct str
-        target; /* of a service that speaks JSON: the header x-amz-target; empty: it takes forms */
+    /* Of a service that speaks JSON: the header x-amz-target; empty: it takes forms. */
+    struct str target;
 };
 
 /* Begins a form: Action and Version. */

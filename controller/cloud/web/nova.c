@@ -37,8 +37,8 @@
 #include <string.h>
 
 #define PAGE 100
-#define FLAVORS_MAX \
-    1000 /* of a cloud; also the most that a page has unless its operator says otherwise */
+/* Of a cloud; also the most that a page has unless its operator says otherwise. */
+#define FLAVORS_MAX 1000
 #define USER_DATA_BYTES 49149 /* 65,535 in base64 */
 #define ID_BYTES 64
 #define ZONE_TAG "muster-zone" /* the zone that was asked for: a server without a host has none */

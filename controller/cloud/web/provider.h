@@ -100,8 +100,8 @@ struct web_op {
     struct str user_data;           /* CREATE: what the machine runs at its first boot */
     struct arena *arena;            /* until the op's end */
     uint32_t stage;                 /* 0 at its beginning */
-    uint32_t
-        resume; /* CREATE: the stage of this call's earlier try that may have made something; 0: none */
+    /* CREATE: the stage of this call's earlier try that may have made something; 0: none. */
+    uint32_t resume;
     char note[WEB_NOTE_BYTES]; /* a page token, an operation's URL */
     uint32_t asks;             /* requests made so far */
     /* results */
@@ -116,8 +116,8 @@ enum web_next { WEB_ASK, WEB_WAIT, WEB_END };
 struct web_step {
     enum web_next next;
     struct web_ask ask;
-    int64_t
-        wait_us; /* WAIT; and of an end with OFFER_THROTTLE what the provider wants, 0: not said */
+    /* WAIT; and of an end with OFFER_THROTTLE what the provider wants, 0: not said. */
+    int64_t wait_us;
     /* of an end */
     int rc;                 /* 0, or a negative errno */
     enum offer_error class; /* when rc < 0 */
@@ -144,22 +144,22 @@ struct web_provider {
 struct web_kind {
     const char *name;  /* as in muster.yaml: ec2, gce, ... */
     const char *about; /* docs table */
-    const char
-        *endpoint; /* unless the section names one; NULL: the kind makes it from the region */
-    const char
-        *credentials_env;  /* variable that is read unless the section names a source; NULL: none */
-    const char *token_for; /* scope or resource of its tokens; NULL: its login's usual one */
-    int64_t lag_us;        /* how far its listings may be behind */
-    int64_t poll_us;       /* between two listings */
-    double calls_per_s;    /* requests, all ops together */
+    /* Unless the section names one; NULL: the kind makes it from the region. */
+    const char *endpoint;
+    /* Variable that is read unless the section names a source; NULL: none. */
+    const char *credentials_env;
+    const char *token_for;  /* scope or resource of its tokens; NULL: its login's usual one */
+    int64_t lag_us;         /* how far its listings may be behind */
+    int64_t poll_us;        /* between two listings */
+    double calls_per_s;     /* requests, all ops together */
     struct billing billing; /* how it counts the time of a machine, with its source; 0: as it is */
-    size_t
-        user_data_bytes; /* longest that the provider takes, before any encoding of the request; 0: it takes none */
-    const char
-        *notice; /* what its machines are told of their end by, as agent.notice; NULL: nothing */
+    /* Longest that the provider takes, before any encoding of the request; 0: it takes none. */
+    size_t user_data_bytes;
+    /* As agent.notice: how its machines are told of their end; NULL: not at all. */
+    const char *notice;
     bool is_container; /* user data becomes the agent, without systemd: web_container.h */
-    bool
-        stops; /* it stops machines on demand and starts them, and bills a stopped one's disk alone */
+    /* It stops machines on demand and starts them, and bills a stopped one's disk alone. */
+    bool stops;
     bool create_is_keyed; /* rule 2 */
     const char *const
         *takes; /* optional settings of the section that it reads, those of an offer as offers.ROW;

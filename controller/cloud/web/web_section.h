@@ -72,8 +72,8 @@ struct web_meters {          /* metrics that the controller exports; NULL: none 
     struct metrics *metrics; /* borrowed */
     uint32_t requests; /* counter; labels provider, op, result: the class of the status, or none */
     uint32_t seconds;  /* histogram; labels provider, op: of one request */
-    uint32_t
-        waited_seconds; /* counter; label provider: time that ops waited for budget or throttle */
+    /* Counter; label provider: time that ops waited for budget or throttle. */
+    uint32_t waited_seconds;
 };
 
 struct web_settings {
@@ -85,8 +85,8 @@ struct web_settings {
     struct web_rate rate[WEB_RATES_MAX];
     uint32_t rate_count;
     struct str user_data; /* the template's text */
-    struct str
-        ca; /* PEM of the CAs that agents trust; the caller sets it; empty: they are on the machines */
+    /* PEM of the CAs that agents trust; the caller sets it; empty: they are on the machines. */
+    struct str ca;
     int64_t timeout_us; /* of one call, where the kind reads the setting; 0: the kind's own */
     int64_t lag_us, poll_us;
     double calls_per_s;

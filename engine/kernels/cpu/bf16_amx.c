@@ -18,8 +18,8 @@
 #define PAIR 2       /* tiles of weights, and of tokens, that are multiplied by one another */
 #define PART_COLS 512
 #define PART_STEPS (PART_COLS / STEP_COLS)
-#define PART_TILES \
-    16 /* go through a part of x before the next: with outputs 512 KiB of 256 tokens */
+/* Go through a part of x before the next: with outputs 512 KiB of 256 tokens. */
+#define PART_TILES 16
 #define GROUP_TOKENS (PAIR * AMX_ROWS)
 #define STREAMS 4 /* tiles of weights that few tokens read at once */
 #define TURNS 4   /* places of the panel for each of them */

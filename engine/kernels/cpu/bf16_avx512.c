@@ -9,8 +9,8 @@
 #include "engine/kernels/cpu/dot.h"
 #include "engine/kernels/cpu/simd.h"
 
-#define BF16_TOKENS \
-    12 /* with two tiles 24 accumulators, two of weights, their order and x: 28 of 32 registers */
+/* With two tiles 24 accumulators, two of weights, their order and x: 28 of 32 registers. */
+#define BF16_TOKENS 12
 #define BF16_TILES 2
 #define BF16_AT_ONCE 256 /* tokens whose activations are in the scratch together */
 #define BF16_VALUES ((uint32_t)64 << 10)

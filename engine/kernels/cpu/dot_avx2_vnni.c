@@ -1,8 +1,8 @@
 /* dot_avx2_vnni.c - multiplies quantised weights by activations of int8 by AVX-VNNI, vpdpbusd in 256 bits, which
  * processors without AVX-512 have. */
 #define SIMD_HEADER "engine/kernels/cpu/ivec_avx2.h"
-#define DOT_TOKENS \
-    4 /* with 4 accumulators, 4 sums, x and a register of the block, 10 of 16 registers */
+/* With 4 accumulators, 4 sums, x and a register of the block, 10 of 16 registers. */
+#define DOT_TOKENS 4
 #define DOT_PANELS 2 /* 12 KiB, beside 8 KiB of x */
 #include "engine/kernels/cpu/simd.h"
 

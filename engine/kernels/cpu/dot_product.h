@@ -20,8 +20,9 @@
  * cache (256 tokens: 256 and 112 KiB). */
 #define DOT_TILES 16
 #define DOT_STREAM_TOKENS 8 /* up to here reading weights in order matters more */
-#define DOT_GROUP \
-    16 /* tokens that go through the panels before the next ones: their part of x stays in the first cache */
+/* Tokens that go through the panels before the next ones: their part of x stays in the first cache.
+ */
+#define DOT_GROUP 16
 
 struct dot_panel {
     struct dot_block block[DOT_BLOCKS][DOT_HALVES];

@@ -25,8 +25,8 @@
 
 struct load_correction {
     uint32_t readings;
-    uint32_t ended[LOAD_CORRECTION_READINGS],
-        missed[LOAD_CORRECTION_READINGS];     /* by reading, rings */
+    /* By reading, rings. */
+    uint32_t ended[LOAD_CORRECTION_READINGS], missed[LOAD_CORRECTION_READINGS];
     float expected[LOAD_CORRECTION_READINGS]; /* misses */
     double more;                              /* f - 1 */
 };

@@ -43,8 +43,9 @@ struct kind_suite {
     bool ageless;            /* listings tell no time of making */
     bool machine_login;      /* without credentials the machine's own are asked for */
     const char *quiet_offer; /* its create asks for no listing and no prices; NULL: `small` */
-    bool
-        halts_by_machine; /* of kinds that stop machines: one that switches itself off is as one that a call has stopped */
+    /* Of kinds that stop machines: one that switches itself off is as one that a call has stopped.
+     */
+    bool halts_by_machine;
     int64_t end_us; /* from a remove to the end of its machine */
 
     /* The machine of `small` has these; NULL: the kind's own tests look. */

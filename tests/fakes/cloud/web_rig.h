@@ -17,8 +17,8 @@ struct web_rig {
     struct web_settings *settings; /* of all clouds of the text */
     uint32_t cloud_count;
     const char *const *environ;
-    const char
-        *secret; /* what every secret file holds, but that at token_path; NULL: there is none */
+    /* What every secret file holds, but that at token_path; NULL: there is none. */
+    const char *secret;
     const char *token_path, *token; /* a file of its own; token_path NULL: there is none */
     struct web_host host;
     struct web_drive drive;   /* of the first cloud */

@@ -168,8 +168,8 @@ static void an_importance_matrix_is_made_and_used(void **state)
     ask(to, &out);
 }
 
-#define SHA \
-    "74a38252271a068abc32c473feae3cb0dd79f01339908d5bcd751f0e6f7469f8" /* as sha256sum says */
+/* As sha256sum says. */
+#define SHA "74a38252271a068abc32c473feae3cb0dd79f01339908d5bcd751f0e6f7469f8"
 
 static void a_damaged_file_is_found(void **state)
 {

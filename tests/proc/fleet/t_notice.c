@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #define LOST "muster_controller_instances_lost_total{offer=\"spot\"}"
-#define LEFT_S \
-    20 /* of the notice: an engine starts meanwhile on a slow machine, or the output continues later */
+/* Of the notice: an engine starts meanwhile on a slow machine, or the output continues later. */
+#define LEFT_S 20
 #define TOKENS 1800
 
 static struct {

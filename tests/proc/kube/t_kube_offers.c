@@ -78,8 +78,8 @@ static void make_node(const char *name, const char *labels, const char *allocata
 /* ---- what the controller says ---- */
 
 struct said {
-    const char *path, *item,
-        *words; /* item: where the words must be, up to the next one; NULL: anywhere */
+    /* Item: where the words must be, up to the next one; NULL: anywhere. */
+    const char *path, *item, *words;
 };
 
 static bool is_said(void *arg)

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #define WAIT_US 60000000
-#define METRIC_POLL_US \
-    100000 /* a look costs the engine processor time, of which SLOW gives it little */
+/* A look costs the engine processor time, of which SLOW gives it little. */
+#define METRIC_POLL_US 100000
 #define ARGS_MAX 32
 
 /* ---- the process ---- */

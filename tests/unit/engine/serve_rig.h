@@ -15,8 +15,8 @@
 
 #include <sys/types.h>
 
-#define SLOW \
-    "0.05" /* --cpu-share: a step takes twenty times as long, so that clients have time to leave */
+/* --cpu-share: a step takes twenty times as long, so that clients have time to leave. */
+#define SLOW "0.05"
 
 /* 200 tokens; and so many tokens that no test waits for their end, which at SLOW takes long. */
 #define LONG_STREAM STREAM_OF("200")

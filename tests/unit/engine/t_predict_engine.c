@@ -35,8 +35,8 @@ enum { BEGIN, END, SYSTEM, USER, ASSISTANT }; /* the model's control tokens */
 struct asked {
     struct output output;
     struct ids ids;
-    double mean, p90,
-        at_look[LOOKS]; /* predictions at the first token, and at LOOK, 2 LOOK ...; 0: none */
+    /* Predictions at the first token, and at LOOK, 2 LOOK ...; 0: none. */
+    double mean, p90, at_look[LOOKS];
     uint32_t prompt_tokens, tokens;
     bool open;
 };

@@ -125,8 +125,8 @@ static void t_the_fleet_side(void **state)
 /* Nothing is sent before its end: as a stream whose client does not read it would lose its place in time. */
 #define ENDLESS "{\"prompt\":\"once upon a time\",\"max_tokens\":4000,\"ignore_eos\":true}"
 
-#define LIFT_STEPS \
-    200 /* after so many a waiting request is lifted (policies/order/learned_rank.c) */
+/* After so many a waiting request is lifted (policies/order/learned_rank.c). */
+#define LIFT_STEPS 200
 #define RANK_TRIES 3
 
 /* With one place, the waiting request of lower rank runs first, although it came second: behind the other one, which

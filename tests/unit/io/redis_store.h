@@ -10,8 +10,8 @@
 #define PATIENT_US 20000000 /* where no test waits for its end */
 #define FAILOVER_US 1000000
 #define TIMEOUT_US 300000
-#define SLACK_US \
-    1500000 /* of a busy machine, on top of a bound; with it still below eight bounds, the next longest wait */
+/* Of a busy machine, on top of a bound; with it still below eight bounds, the next longest wait. */
+#define SLACK_US 1500000
 
 extern char folder[]; /* of the servers; made by folder_make */
 extern struct redis_server server;
