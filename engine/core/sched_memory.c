@@ -87,9 +87,9 @@ static uint64_t units_of_pages(const struct scheduler *s, uint32_t pages, uint32
     return (uint64_t)pages * parts->full + (uint64_t)covered * parts->window;
 }
 
-uint64_t sched_units_held(const struct scheduler *s, const struct session *x)
+uint64_t sched_units_kept(const struct scheduler *s, const struct session *x)
 {
-    return x->swapped ? 0 : units_of_pages(s, x->page_count, x->page_count - x->window_from);
+    return units_of_pages(s, x->page_count, x->page_count - x->window_from);
 }
 
 uint32_t sched_whole_pages(const struct scheduler *s, uint64_t units)
@@ -399,13 +399,14 @@ static uint32_t peak_growth(const struct scheduler *s, uint32_t growth, uint32_t
 }
 
 /* Adds the pages that the known tokens still need, and those that the expected output needs
- * beyond. */
+ * beyond. What a swapped session takes back is not among them: a plan that reserves it preempts
+ * more, and with short memory FastServe's mean JCT was 36 % longer. */
 void sched_add_demand(struct scheduler *s, struct session *x)
 {
-    const uint64_t held = sched_units_held(s, x), known = max_u64(sched_units_to_run(s, x), held);
+    const uint64_t kept = sched_units_kept(s, x), known = max_u64(sched_units_to_run(s, x), kept);
     const uint64_t last = sched_units_of(&s->config, sched_expected_total(s, x), 1);
     const uint32_t grown = sched_whole_pages(s, max_u64(last, known) - known);
-    s->memory.committed += sched_whole_pages(s, known - held);
+    s->memory.committed += sched_whole_pages(s, known - kept);
     s->memory.growth += grown;
     uint32_t bin = growth_bin(grown);
     s->memory.growing.count[bin]++;
@@ -425,7 +426,8 @@ static bool may_admit(struct scheduler *s, struct session *x, const struct sched
 {
     uint64_t taken = sched_whole_pages(s, n->idle_units) + s->memory.committed;
     uint32_t available = kv_index_available(&s->memory.index);
-    const uint64_t needed = sched_units_to_run(s, x), held = n->hit_units + sched_units_held(s, x);
+    const uint64_t needed = sched_units_to_run(s, x);
+    const uint64_t held = n->hit_units + (x->swapped ? 0 : sched_units_kept(s, x));
     const uint64_t last = sched_units_of(&s->config, sched_expected_total(s, x), 1);
     struct admit_view view = {
         .pages_available = available > taken ? available - (uint32_t)taken : 0,

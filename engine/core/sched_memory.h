@@ -38,9 +38,9 @@ void sched_memory_perf(struct scheduler *s); /* s->perf has changed */
 
 uint32_t sched_pages_for(const struct scheduler *s, uint32_t tokens);
 
-/* Returns the units (sched_units_of) that a session needs for its known tokens, and those that it holds. */
+/* Returns the units (sched_units_of) that a session needs for its known tokens, and those of its pages, in memory or swapped. */
 uint64_t sched_units_to_run(const struct scheduler *s, const struct session *x);
-uint64_t sched_units_held(const struct scheduler *s, const struct session *x);
+uint64_t sched_units_kept(const struct scheduler *s, const struct session *x);
 /* Returns the whole pages that take so many units: policies and reports count in these. */
 uint32_t sched_whole_pages(const struct scheduler *s, uint64_t units);
 

@@ -461,7 +461,7 @@ uint32_t sched_head_pages(const struct scheduler *s)
     const uint32_t hit_pages = head->hit_tokens / s->config.page_tokens;
     uint64_t all = sched_units_to_run(s, head);
     uint64_t has = session_is_parked(head)
-                       ? sched_units_held(s, head)
+                       ? sched_units_kept(s, head)
                        : sched_units_of(&s->config, hit_pages * s->config.page_tokens, 1);
     return max_u32(sched_whole_pages(s, all - min_u64(all, has)), 1);
 }
