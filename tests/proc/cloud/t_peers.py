@@ -18,7 +18,7 @@ import threading
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hypervisor  # noqa: E402
 from hypervisor import CORE  # noqa: E402
-from t_two_clouds import EC2_SECRET, HETZNER_TOKEN, MODEL, SKIPPED, Fleet  # noqa: E402
+from t_two_clouds import CLOUDS, MODEL, SKIPPED, Fleet  # noqa: E402
 
 CHUNK = 8 << 20
 FOLDER = "/var/lib/muster/models"  # of each machine
@@ -30,29 +30,6 @@ router: {{ listen: 0.0.0.0:{router}, agents_reach: {core}:{router}, controller: 
 models:
   folder: {models}
   list: [ {{ name: shared, url: "http://{core}:{files}/model.gguf", sha256: {model} }} ]
-clouds:
-  - name: eu
-    kind: hetzner
-    endpoint: http://127.0.0.1:{eu}/v1
-    image: debian-12
-    public_address: false
-    networks: [4711]
-    exchange_rates: [EUR=1.08]
-    muster_url: http://{core}:{files}/muster
-    muster_sha256: {digest}
-    poll: 500ms
-    calls_per_s: 20
-    offers: [ {{ name: small, type: cx22, zones: [fsn1], lead: 3s }} ]
-  - name: us
-    kind: ec2
-    region: eu-central-1
-    endpoint: http://127.0.0.1:{us}
-    image: ami-0123456789abcdef0
-    muster_url: http://{core}:{files}/muster
-    muster_sha256: {digest}
-    poll: 500ms
-    calls_per_s: 20
-    offers: [ {{ name: steady, type: t3.large, lead: 3s }} ]
 services:
   - name: chat
     model: shared
@@ -61,7 +38,7 @@ services:
     pools:
       - {{ name: eu, provider: eu, offers: [small], max: 4 }}
       - {{ name: us, provider: us, offers: [steady], max: 4, tunnel: true }}
-"""
+""" + CLOUDS
 
 
 class Source(http.server.BaseHTTPRequestHandler):
@@ -97,10 +74,7 @@ class Giving(Fleet):
     """The providers' fakes, the controller, and a source that has a model of several chunks."""
 
     def start(self):
-        for name, plays, token in (("eu", "hetzner", HETZNER_TOKEN), ("us", "ec2", EC2_SECRET)):
-            self.spawn(name, [os.environ["FAKE_CLOUD_BIN"], "--plays", plays, "--port", str(self.port[name]), "--token",
-                              token, "--lag-ms", "500", "--boot-ms", "500"])
-            self.wait(lambda: self.get(name, "/fake/state"), f"the fake {plays} answers")
+        self.spawn_providers(boot_ms=500)
         model = self.h.folder / "model.gguf"
         self.run("model", "quantize", str(MODEL), str(model), "--type", "f32", "--requantize")
         self.model = model.read_bytes()
@@ -113,10 +87,8 @@ class Giving(Fleet):
         threading.Thread(target=self.source.serve_forever, daemon=True).start()
         self.config.write_text(CONFIG.format(
             core=CORE, folder=self.h.folder, models=FOLDER, digest=hashlib.sha256(muster).hexdigest(),
-            model=hashlib.sha256(self.model).hexdigest(), **self.port))
-        self.spawn("controller", [self.muster, "controller", "--config", str(self.config)])
-        self.wait(lambda: self.ask("services"), "the controller answers")
-        self.spawn("router", [self.muster, "router", "--config", str(self.config)])
+            model=hashlib.sha256(self.model).hexdigest(), perf="", **self.port))
+        self.spawn_roles()
 
     def scale(self, pool, count):
         """Returns the weights of the instances that serve then, by their names."""

@@ -36,12 +36,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 TRACE = ROOT / "traces/mooncake-conversation-4min.jsonl"
 MODEL = ROOT / "models/muster-tiny-q8_0.gguf"
 
-CONFIG = """
-controller: {{ listen: 0.0.0.0:{controller}, agents_reach: {core}:{controller}, state: {folder}/state, tick: 250ms, drain: 20s,
-              require_keys: false }}
-router: {{ listen: 0.0.0.0:{router}, agents_reach: {core}:{router}, controller: {core}:{controller}, secret_file: {folder}/state/secret,
-          hold_max: {patience}, request_max: {patience} }}
-clouds:
+# Two providers whose machines fetch muster from here; `perf`: what is known of their speed before they run.
+CLOUDS = """clouds:
   - name: eu
     kind: hetzner
     endpoint: http://127.0.0.1:{eu}/v1
@@ -54,7 +50,7 @@ clouds:
     poll: 500ms
     calls_per_s: 20
     offers:
-      - {{ name: small, type: cx22, zones: [fsn1], lead: 3s, {perf} }}
+      - {{ name: small, type: cx22, zones: [fsn1], lead: 3s{perf} }}
   - name: us
     kind: ec2
     region: eu-central-1
@@ -65,8 +61,15 @@ clouds:
     poll: 500ms
     calls_per_s: 20
     offers:
-      - {{ name: spot, type: t3.large, zones: [eu-central-1a], spot: true, lead: 3s, {perf} }}
-      - {{ name: steady, type: t3.large, lead: 3s, {perf} }}
+      - {{ name: spot, type: t3.large, zones: [eu-central-1a], spot: true, lead: 3s{perf} }}
+      - {{ name: steady, type: t3.large, lead: 3s{perf} }}
+"""
+
+CONFIG = """
+controller: {{ listen: 0.0.0.0:{controller}, agents_reach: {core}:{controller}, state: {folder}/state, tick: 250ms, drain: 20s,
+              require_keys: false }}
+router: {{ listen: 0.0.0.0:{router}, agents_reach: {core}:{router}, controller: {core}:{controller}, secret_file: {folder}/state/secret,
+          hold_max: {patience}, request_max: {patience} }}
 services:
   - name: chat
     model: {model}
@@ -81,8 +84,8 @@ services:
     pools:
       - {{ name: eu, provider: eu, offers: [small], min: 1, max: 4 }}
       - {{ name: us, provider: us, offers: [spot, steady], min: 0, max: 4, tunnel: true }}
-"""
-PERF = "max_num_seqs: 8, perf_step: 0.001, perf_prefill: 0.0005, perf_decode: 0.0015"
+""" + CLOUDS
+PERF = ", max_num_seqs: 8, perf_step: 0.001, perf_prefill: 0.0005, perf_decode: 0.0015"
 
 # The trace at --speed 1 with --divide 8, each prompt cut to the model's context: tokens a second of prompts that no earlier
 # one has, and of outputs; half of the prompts' tokens are in prompts of more than PROMPT.
@@ -125,14 +128,20 @@ class Fleet:
 
     def start(self):
         self.size()
-        for name, plays, token in (("eu", "hetzner", HETZNER_TOKEN), ("us", "ec2", EC2_SECRET)):
-            self.spawn(name, [os.environ["FAKE_CLOUD_BIN"], "--plays", plays, "--port", str(self.port[name]), "--token",
-                              token, "--lag-ms", "500", "--boot-ms", "1500"])
-            self.wait(lambda: self.get(name, "/fake/state"), f"the fake {plays} answers")
+        self.spawn_providers(boot_ms=1500)
         self.serve_files()
         digest = hashlib.sha256(pathlib.Path(self.muster).read_bytes()).hexdigest()
         self.config.write_text(CONFIG.format(core=CORE, folder=self.h.folder, digest=digest, model=MODEL, perf=PERF, share=self.share,
                                              patience=PATIENCE, **self.port))
+        self.spawn_roles()
+
+    def spawn_providers(self, boot_ms):
+        for name, plays, token in (("eu", "hetzner", HETZNER_TOKEN), ("us", "ec2", EC2_SECRET)):
+            self.spawn(name, [os.environ["FAKE_CLOUD_BIN"], "--plays", plays, "--port", str(self.port[name]), "--token",
+                              token, "--lag-ms", "500", "--boot-ms", str(boot_ms)])
+            self.wait(lambda: self.get(name, "/fake/state"), f"the fake {plays} answers")
+
+    def spawn_roles(self):
         self.spawn("controller", [self.muster, "controller", "--config", str(self.config)])
         self.wait(lambda: self.ask("services"), "the controller answers")
         self.spawn("router", [self.muster, "router", "--config", str(self.config)])
