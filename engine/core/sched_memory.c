@@ -400,7 +400,7 @@ static uint32_t peak_growth(const struct scheduler *s, uint32_t growth, uint32_t
 
 /* Adds the pages that the known tokens still need, and those that the expected output needs
  * beyond. What a swapped session takes back is not among them: a plan that reserves it preempts
- * more, and with short memory FastServe's mean JCT was 36 % longer. */
+ * more (at commit ea74fdd9, t_gate_presets: FastServe's mean JCT with short memory +36 %). */
 void sched_add_demand(struct scheduler *s, struct session *x)
 {
     const uint64_t kept = sched_units_kept(s, x), known = max_u64(sched_units_to_run(s, x), kept);

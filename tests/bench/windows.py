@@ -4,9 +4,10 @@
     tests/bench/windows.py MODEL.gguf [--prompt-tokens 4000] [--output-tokens 128] [--requests 12]
                            [--kv-cache-memory-bytes 256MiB]
 
-MUSTER_BIN names the program (build/muster); an older one shows what pages of one part held. All requests are sent at once,
-with prompts that have nothing in common; outputs are to last until all that fit have begun. Printed are the most that ran at once, the most resident memory of the engine
-beside that before the first request, the time of all, and a digest of all outputs.
+MUSTER_BIN names the program (build/muster); an older one shows what pages of one part held. All requests are sent at
+once, with prompts that have nothing in common; outputs are to last until all that fit have begun. Printed are the most
+that ran at once, the most resident memory of the engine beside that before the first request, the time of all, and a
+digest of all outputs.
 """
 
 import argparse

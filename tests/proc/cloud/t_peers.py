@@ -1,11 +1,11 @@
-"""t_peers.py - tests that the machines of a fleet give each other their model, under a real controller: machines are network
-namespaces with folders of their own (hypervisor.py), which boot from their very user data.
+"""t_peers.py - tests that the machines of a fleet give each other their model, under a real controller: machines are
+network namespaces with folders of their own (hypervisor.py), which boot from their very user data.
 
     MUSTER_BIN=build/muster FAKE_CLOUD_BIN=build/tests/fakes/cloud/fake_cloud_server python3 tests/proc/cloud/t_peers.py
 
-The first machine has the model from its source. Each later one, behind NAT too, has all of it from those that have it, in
-chunks, and the source is asked nothing more. When the only machine that has it lies behind NAT, nobody can ask that one, and the
-source is asked at once. Needs root; exits 77 without it.
+The first machine has the model from its source. Each later one, behind NAT too, has all of it from those that have it,
+in chunks, and the source is asked nothing more. When the only machine that has it lies behind NAT, nobody can ask that
+one, and the source is asked at once. Needs root; exits 77 without it.
 """
 
 import hashlib

@@ -238,6 +238,8 @@ static void configurations_that_are_refused(void **state)
           "lack an audience" },
         { HEAD "\"credential_source\": {\"url\": \"http://idp.example/identity/token\"}}",
           "credential_source.url is neither" },
+        { HEAD "\"credential_source\": {\"url\": \"http://127.0.0.1:1@idp.example/token\"}}",
+          "credential_source.url is neither" },
         { HEAD "\"credential_source\": {\"url\": \"https://idp.example/\", \"headers\": {\"a\": "
                "\"b\\r\\nc: d\"}}}",
           "credential_source.headers" },
