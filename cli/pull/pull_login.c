@@ -7,6 +7,7 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/io/loop/clock.h"
+#include "base/io/net/addr.h"
 #include "cli/pull/pull_store.h"
 #include "controller/cloud/web/aws_login.h"
 #include "controller/cloud/web/aws_sign.h"
@@ -217,7 +218,7 @@ int pull_login_ready(struct pull_login *l, struct err *err)
     const struct web_login *w = &l->api.provider.login;
     if (!l->signs) return 0;
     if (l->config.store != PULL_STORE_S3 && l->config.endpoint.len > 0 &&
-        !pull_store_is_safe(l->config.endpoint))
+        !addr_url_is_private(l->config.endpoint))
         return err_set(err, -EPERM,
                        "a token would go over http:// unprotected: let the endpoint be https://");
     bool due = w->expires_us > 0 && clock_mono_us() > w->expires_us - WEB_LOGIN_MARGIN_US;

@@ -55,19 +55,6 @@ bool pull_store_is_blob(struct str text)
            !memchr(text.data, '#', text.len);
 }
 
-bool pull_store_is_safe(struct str endpoint)
-{
-    static const char *const here[] = { "http://127.0.0.1", "http://localhost", "http://[::1]" };
-    if (str_starts(endpoint, STR("https://"))) return true;
-    for (size_t i = 0; i < COUNT_OF(here); i++) {
-        struct str name = str_from(here[i]);
-        if (str_starts(endpoint, name) &&
-            (endpoint.len == name.len || strchr(":/", endpoint.data[name.len])))
-            return true;
-    }
-    return false;
-}
-
 static bool key_is_safe(struct str key)
 {
     struct str name = key;

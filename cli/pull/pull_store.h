@@ -16,9 +16,6 @@ int pull_store_parse(struct str text, struct pull_url *ret, struct err *err);
 /* Returns true if a plain URL is that of a blob which a login may open. */
 bool pull_store_is_blob(struct str text);
 
-/* Returns true if an endpoint is https://, or http:// on this machine. */
-bool pull_store_is_safe(struct str endpoint);
-
 /* Where a store is: `endpoint` empty: the provider's own. With one, buckets are parts of the path. */
 struct pull_store_place {
     struct str endpoint, region; /* the region is of S3 */

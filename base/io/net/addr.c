@@ -1,6 +1,8 @@
 /* addr.c - converts text to an address and back; getaddrinfo is called for names only. */
 #include "base/io/net/addr.h"
 
+#include "base/core/bits.h"
+
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -125,6 +127,23 @@ bool addr_is_loopback(const struct addr *a)
     static const uint8_t v4_in_v6[13] = { [10] = 0xff, [11] = 0xff, [12] = 127 };
     if (a->family == AF_INET) return a->ip[0] == 127;
     return memcmp(a->ip, v6, sizeof v6) == 0 || memcmp(a->ip, v4_in_v6, sizeof v4_in_v6) == 0;
+}
+
+bool addr_url_is_private(struct str url)
+{
+    static const char *const here[] = { "127.0.0.1", "localhost", "[::1]" };
+    if (str_starts(url, STR("https://"))) return true;
+    if (!str_starts(url, STR("http://"))) return false;
+    struct str host = str_of(url.data + 7, url.len - 7);
+    for (size_t i = 0; i < host.len; i++)
+        if (memchr("/?#", host.data[i], 3)) host.len = i;
+    if (str_find(host, STR("@")) != SIZE_MAX) return false; /* the host stands behind it */
+    for (size_t i = 0; i < COUNT_OF(here); i++) {
+        struct str name = str_from(here[i]);
+        if (str_starts(host, name) && (host.len == name.len || host.data[name.len] == ':'))
+            return true;
+    }
+    return false;
 }
 
 void addr_host(const struct addr *a, char ret[ADDR_TEXT_MAX])

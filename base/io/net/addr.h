@@ -35,6 +35,9 @@ socklen_t addr_to_sock(const struct addr *a, struct sockaddr_storage *ret);
 void addr_from_sock(struct addr *ret, const struct sockaddr_storage *from);
 bool addr_is_loopback(const struct addr *a);
 
+/* Returns true if nobody on the way reads what is sent to a URL: it is https://, or http:// on this machine. */
+bool addr_url_is_private(struct str url);
+
 /* Writes "127.0.0.1" or "::1", with its zone. */
 void addr_host(const struct addr *a, char ret[ADDR_TEXT_MAX]);
 

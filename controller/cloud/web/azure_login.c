@@ -14,6 +14,7 @@
 
 #include "base/core/json_path.h"
 #include "base/core/own.h"
+#include "base/io/net/addr.h"
 #include "controller/cloud/web/web_section.h"
 #include "controller/cloud/web/web_step.h"
 
@@ -88,7 +89,7 @@ static void ask_token(const struct web_provider *p, struct web_op *op, const cha
     if (host.len == 0) host = STR(AUTHORITY);
     while (host.len > 0 && host.data[host.len - 1] == '/')
         host.len--;
-    if (!str_starts(host, STR("https://")) && !str_starts(host, STR("http://127.0.0.1:"))) {
+    if (!addr_url_is_private(host)) {
         web_refuse(ret, OFFER_AUTH, "AZURE_AUTHORITY_HOST is not https://");
         return;
     }

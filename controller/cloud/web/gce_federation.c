@@ -12,6 +12,7 @@
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/io/date.h"
+#include "base/io/net/addr.h"
 #include "controller/cloud/web/gce_login.h"
 #include "controller/cloud/web/web_step.h"
 
@@ -45,12 +46,8 @@ static bool is_private(struct str url, bool link_too)
 {
     for (size_t i = 0; i < url.len; i++)
         if (url.data[i] <= ' ' || url.data[i] > '~') return false;
-    if (str_starts(url, STR("https://"))) return true;
-    if (!str_starts(url, STR("http://"))) return false;
-    struct str rest = str_of(url.data + 7, url.len - 7), authority = str_cut(&rest, '/');
-    if (str_find(authority, STR("@")) != SIZE_MAX) return false; /* the host stands behind it */
-    return str_starts(authority, STR("127.0.0.1:")) || str_starts(authority, STR("localhost:")) ||
-           (link_too && str_eq(authority, STR("169.254.169.254")));
+    return addr_url_is_private(url) ||
+           (link_too && str_starts(url, STR("http://169.254.169.254/")));
 }
 
 static bool is_token(struct str s)

@@ -19,6 +19,7 @@
 #include "base/core/own.h"
 #include "base/io/auth/jwt_sign.h"
 #include "base/io/date.h"
+#include "base/io/net/addr.h"
 #include "controller/cloud/web/gce_federation.h"
 #include "controller/cloud/web/web_section.h"
 #include "controller/cloud/web/web_step.h"
@@ -74,13 +75,6 @@ static struct str member(struct web_op *op, struct str json, const char *name)
     return copy;
 }
 
-/* The assertion opens the account for an hour: it goes nowhere in clear, but to this machine. */
-static bool is_safe(struct str uri)
-{
-    return str_starts(uri, STR("https://")) || str_starts(uri, STR("http://127.0.0.1:")) ||
-           str_starts(uri, STR("http://localhost:"));
-}
-
 static int sign(const struct web_provider *p, struct web_op *op, struct str key, struct str uri,
                 int64_t date_us, struct buf *out, struct err *err)
 {
@@ -118,7 +112,7 @@ static void ask_with_key(const struct web_provider *p, struct web_op *op, struct
         web_refuse(ret, OFFER_AUTH, "the credentials are no key of a service account");
         return;
     }
-    if (!is_safe(uri)) {
+    if (!addr_url_is_private(uri)) { /* the assertion opens the account for an hour */
         web_refuse(ret, OFFER_AUTH, "the key's token_uri is not https://");
         return;
     }

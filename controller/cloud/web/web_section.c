@@ -6,6 +6,7 @@
 #include "base/core/hash.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
+#include "base/io/net/addr.h"
 #include "base/perf/hardware.h"
 #include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/offer_rows.h"
@@ -339,20 +340,6 @@ static bool is_url(struct str s)
     return true;
 }
 
-/* Credentials go over TLS, but to this machine. */
-static bool is_secret_safe(struct str url)
-{
-    static const char *const here[] = { "http://127.0.0.1", "http://localhost", "http://[::1]" };
-    if (str_starts(url, STR("https://"))) return true;
-    for (size_t i = 0; i < COUNT_OF(here); i++) {
-        struct str prefix = str_from(here[i]);
-        bool ends =
-            url.len == prefix.len || (url.len > prefix.len && strchr(":/", url.data[prefix.len]));
-        if (str_starts(url, prefix) && ends) return true;
-    }
-    return false;
-}
-
 static int check_binary(const struct web_section *s, struct err *err)
 {
     uint8_t digest[SHA256_BYTES];
@@ -395,7 +382,7 @@ static int check_names(const struct web_section *s, struct err *err)
     }
     if (s->endpoint.len > 0 && !is_url(s->endpoint))
         return err_set(err, -EINVAL, "endpoint: '" STR_FMT "' is no URL", STR_ARG(s->endpoint));
-    if (s->endpoint.len > 0 && !is_secret_safe(s->endpoint))
+    if (s->endpoint.len > 0 && !addr_url_is_private(s->endpoint))
         return err_set(err, -EINVAL,
                        "endpoint: '" STR_FMT
                        "': credentials go over https://, unless to this machine",

@@ -1,6 +1,7 @@
 /* t_pull_source.c - tests what a URL names and which files of a repository a model is. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/net/addr.h"
 #include "cli/pull/pull_store.h"
 #include "tests/unit/unit.h"
 
@@ -333,12 +334,17 @@ static void urls_of_stores_become_requests(void **state)
 static void tokens_go_to_safe_endpoints_alone(void **state)
 {
     (void)state;
-    assert_true(pull_store_is_safe(STR("https://h")));
-    assert_true(pull_store_is_safe(STR("http://127.0.0.1:9000/x")));
-    assert_true(pull_store_is_safe(STR("http://localhost")));
-    assert_false(pull_store_is_safe(STR("http://127.0.0.1.evil")));
-    assert_false(pull_store_is_safe(STR("http://localhost.evil:1")));
-    assert_false(pull_store_is_safe(STR("http://minio:9000")));
+    assert_true(addr_url_is_private(STR("https://h")));
+    assert_true(addr_url_is_private(STR("http://127.0.0.1:9000/x")));
+    assert_true(addr_url_is_private(STR("http://localhost")));
+    assert_false(addr_url_is_private(STR("http://127.0.0.1.evil")));
+    assert_false(addr_url_is_private(STR("http://localhost.evil:1")));
+    assert_false(addr_url_is_private(STR("http://minio:9000")));
+    assert_true(addr_url_is_private(STR("http://[::1]:9000/x@y")));
+    assert_false(addr_url_is_private(STR("http://127.0.0.1:1@evil/x")));
+    assert_false(addr_url_is_private(STR("http://localhost:x@evil?/")));
+    assert_false(addr_url_is_private(STR("ftp://127.0.0.1")));
+    assert_false(addr_url_is_private(STR("http://")));
 }
 
 int main(void)
